@@ -20,10 +20,11 @@ A message names a setting by :func:`given`, and shows it as it was given: ``memo
 script that lets it pass ends with the exit code that the signal stands for.
 """
 
+import ast
 import errno
 import signal
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from os import PathLike
 from typing import TypeAlias
@@ -52,7 +53,13 @@ def keyword(name: str, value: str | None) -> str:
 
 def toml_key(name: str, value: str | None) -> str:
     """A setting as a line of a run.toml."""
-    return name if value is None else f"{name} = {value.lower() if value in ('True', 'False') else value}"
+    if value is None:
+        return name
+    if value.startswith("{"):
+        with suppress(ValueError, SyntaxError):  # shortened, or of a kind that TOML has not
+            pairs = ast.literal_eval(value).items()
+            return f"{name} = {{{', '.join(f'{key!r} = {each!r}' for key, each in pairs)}}}"
+    return f"{name} = {value.lower() if value in ('True', 'False') else value}"
 
 
 def spelled(message: str, spell: Speller = keyword) -> str:

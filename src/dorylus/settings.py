@@ -231,7 +231,7 @@ def options(name: str, value: object) -> object:
     if not isinstance(value, Mapping):
         raise ConfigError(
             f"{given(name, value)}, but {given(name)} is a table of option names and values: give one, as "
-            f"in {given(name)}={{'name': 0.5}}."
+            f"in {given(name, {'name': 0.5})}."
         )
     return {str(key): _plain(f"{name}[{key!r}]", item) for key, item in value.items()}
 

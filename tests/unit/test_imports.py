@@ -57,7 +57,10 @@ HOMES_OF_OPTIONAL = {
 LOADED_WITH_ITS_HOME = {"zmq"}  # only these modules need the package; no other module loads it
 OPTIONAL = "optional"  # the function that imports the package its first argument names, or names the extra
 # Functions that import or run what a text names, which no check can follow.
-BY_NAME = {"import_module", "__import__", "runpy", "run_module", "run_path"}
+BY_NAME = {
+    "import_module", "__import__", "runpy", "run_module", "run_path", "resolve_name", "load_module", "exec_module",
+    "spec_from_file_location", "SourceFileLoader", "getmodule",
+}  # fmt: skip
 BUILT_IN = {"exec", "eval"}  # the same, but methods may have these names
 MAY_IMPORT_BY_NAME = {
     "dorylus.lazy",  # the names of packages
@@ -185,7 +188,7 @@ class _Imports(ast.NodeVisitor):
     visit_AsyncFunctionDef = visit_Lambda = visit_FunctionDef  # noqa: N815
 
     def visit_If(self, node: ast.If) -> None:
-        typing_only = "TYPE_CHECKING" in ast.unparse(node.test)
+        typing_only = ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
         self.type_blocks += typing_only
         for child in node.body:
             self.visit(child)
@@ -318,6 +321,10 @@ def test_a_module_imports_only_what_lies_below_it(module, path):
         ("dorylus.graph.store", "run = eval", "uses eval, which hides an import"),
         ("dorylus.graph.store", "from runpy import run_module", "hides an import"),
         ("dorylus.graph.store", "import runpy", "uses runpy, which hides an import"),
+        ("dorylus.graph.store", "from pkgutil import resolve_name", "uses resolve_name, which hides an import"),
+        ("dorylus.graph.store", "import inspect\ninspect.getmodule(f)._x", "uses getmodule, which hides an import"),
+        ("dorylus.graph.store", "spec.loader.exec_module(module)", "uses exec_module, which hides an import"),
+        ("dorylus.graph.store", "if not TYPE_CHECKING:\n    import torch", "below the layers that know torch"),
         ("dorylus.graph.store", "run('-c', 'import sys; from dorylus.training import Trainer')", "graph may only see"),
         ("dorylus.graph.store", "PROGRAM = 'import torch\\ntorch.ones(1)'", "below the layers that know torch"),
     ],

@@ -74,10 +74,16 @@ def types_in(tree):
         for target, value in targets
         if isinstance(target, ast.Name)
         and re.fullmatch(r"_*[A-Z]\w*[a-z]\w*", target.id)  # as a class is written
-        and isinstance(value, ast.Subscript | ast.BinOp | ast.Attribute | ast.Name)
+        and (isinstance(value, ast.Subscript | ast.BinOp | ast.Attribute | ast.Name) or makes_type(value))
         and not ast.unparse(value).startswith("Annotated")  # a flag of a command
     ]
     return [name.strip("_") for name in classes], [name.strip("_") for name in aliases]
+
+
+def makes_type(value):
+    """Whether a value is a call such as NamedTuple("Part", ...)."""
+    makers = {"NamedTuple", "namedtuple", "NewType", "TypedDict", "Enum", "make_dataclass", "type"}
+    return isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in makers
 
 
 def used_twice(sources):
@@ -104,6 +110,8 @@ def test_no_class_name_is_used_twice_nor_that_of_a_type_alias():
         ("class _Part: ...", "Part = tuple[int, int]", {"Part": ["a", "b"]}),
         ("class Part: ...", "Part: TypeAlias = 'int | str'", {}),
         ("class Part: ...", "Part: TypeAlias = int | str", {"Part": ["a", "b"]}),
+        ("class Part: ...", "Part = typing.NamedTuple('Part', [('a', int)])", {"Part": ["a", "b"]}),
+        ("class Part: ...", "Part = NewType('Part', int)", {"Part": ["a", "b"]}),
         ("Part = int | str", "Part = list[int]", {}),
         ("class Part: ...", "part = parts[0]\nPART = parts[1]", {}),
     ],

@@ -11,7 +11,7 @@ import tomli_w
 import dorylus
 from dorylus.cli import main
 from dorylus.cli.flags import MODEL_OPTIONS, dashed, spell_flag
-from dorylus.errors import DeadlineError, DivergedError, given, spelled
+from dorylus.errors import DeadlineError, DivergedError, given, spelled, toml_key
 from dorylus.pools import PoolHandle, PoolSpec, ThreadsPool, register, unregister
 from dorylus.runs import RunFolder, RunSpec
 from dorylus.saga.builders import BUILDERS
@@ -303,3 +303,10 @@ def test_no_message_spells_a_setting_with_its_value_itself():
     modules = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in SOURCE.rglob("*.py")}
     found = {name for name, source in modules.items() if any(map(SPELLED_OUT.search, literals(source)))}
     assert found - {"errors.py"} == EXCEPTIONS.keys()
+
+
+def test_a_table_is_spelled_as_each_face_has_it():
+    message = given("split", {"train": 0.8, "val": 0.5})
+    assert spelled(message, spell_flag) == "--split train=0.8,val=0.5"
+    assert spelled(message, toml_key) == "split = {'train' = 0.8, 'val' = 0.5}"
+    assert spelled(message) == "split={'train': 0.8, 'val': 0.5}"

@@ -23,7 +23,7 @@ from dorylus import files
 from dorylus.cli.flags import check_parent, python_call, train_command
 from dorylus.cli.interrupt import ended
 from dorylus.errors import ConfigError, DorylusError, Terminated, cannot_write
-from dorylus.runs import RunFolder, current, is_locked, read_log
+from dorylus.runs import RunFolder, current, is_locked, malformed_refused, read_log
 from dorylus.settings import SettingGroup
 
 if TYPE_CHECKING:
@@ -119,8 +119,10 @@ def report(
     runs = []
     for folder, name in zip(folders, _names(run_dirs), strict=True):
         figures = _figures(folder, name)
-        for record in current(read_log(folder.log)):
-            figures.add(record)
+        with malformed_refused(folder.log):
+            for record in current(read_log(folder.log)):
+                figures.add(record)
+            figures.snapshot()  # what the page will show, computed here to name the log that prevents it
         runs.append(figures)
     _write(target, "page", report_page(runs))
     typer.echo(f"report in {target}")
@@ -205,7 +207,9 @@ def timeline(
     folder = RunFolder.open(run_dir)
     target = out or run_dir / f"timeline{suffix}"
     _check_target(target, "timeline", suffix)
-    _write(target, "timeline", write(current(read_log(folder.log)), epoch).encode())
+    with malformed_refused(folder.log):
+        content = write(current(read_log(folder.log)), epoch)
+    _write(target, "timeline", content.encode())
     typer.echo(f"timeline in {target}")
 
 
@@ -254,7 +258,7 @@ def live(
 
     run = LiveRun(run_dir / "log.jsonl", new_figures)
     try:
-        with LiveServer(run, name, port) as server:
+        with malformed_refused(run_dir / "log.jsonl"), LiveServer(run, name, port) as server:
             typer.echo(f"live page: {server.address}")
             sys.stdout.flush()
             if until_stdin_ends:

@@ -105,7 +105,7 @@ class Attributes:
         for name, rows in self.splits.items():
             mask = _mask(name, rows, num_vertices)
             self._check_split_labelled(name, mask, labelled)
-            trained = np.packbits(mask) if trained is None else _check_disjoint(trained, mask, name)
+            trained = np.packbits(mask) if trained is None else check_disjoint(trained, mask, name)
             _write_mask(folder, name, order.mask(mask))
         facts: dict[str, Any] = {"num_features": num_features, "num_classes": num_classes}
         for fact, rows in (("feature_names", self.features), ("class_names", self.labels)):
@@ -215,7 +215,7 @@ def _mask(name: str, rows: RowFile | None, num_vertices: int) -> BoolArray:
     return mask
 
 
-def _check_disjoint(trained: AnyArray, mask: BoolArray, name: str) -> AnyArray:
+def check_disjoint(trained: AnyArray, mask: BoolArray, name: str) -> AnyArray:
     """Returns ``trained``, the packed train_mask; refuses a split that shares a vertex with it."""
     both = trained & np.packbits(mask)
     if both.any():

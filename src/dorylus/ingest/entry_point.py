@@ -30,6 +30,7 @@ from dorylus.graph import (
     is_remote,
     repeated_edge_error,
 )
+from dorylus.ingest.attributes import check_disjoint
 from dorylus.ingest.batches import EdgeBatch, EdgeSource, Tokens, locate_by_number
 from dorylus.ingest.budget import IDS_SHARE, NO_READER_MEMORY, shares_of, too_many_ids
 from dorylus.ingest.numbering import AnyNumbering, DenseIds, IdTableFullError, NumberedByAppearance, make_numbering
@@ -84,6 +85,10 @@ class ArrayEdges:
 READING = frozenset({"format", "columns", "delimiter", "header", "comments", "dtype", "ids"})
 """Options of ``open_edges``: how files are read."""
 COLUMNS = frozenset(each.name for each in fields(TableColumns))
+OF_TABLES = frozenset(
+    {"source", "target", "weight", "undirected", "drop_duplicates", "drop_self_loops", "drop_unknown", "name"}
+)
+"""Settings of ``graph_of_tables`` of its own."""
 IN_TABLE = COLUMNS - {"features"}
 """Settings that make ``vertices`` a table of vertices; ``features`` are then names of its columns."""
 
@@ -203,7 +208,7 @@ def graph_of_tables(
     """The graph of a table of edges and a table of vertices, in memory."""
     known = READING | COLUMNS
     for option in sorted(options.keys() - known):
-        raise ConfigError(unknown_name("setting", option, known | {"source", "target", "weight", "undirected"}))
+        raise ConfigError(unknown_name("setting", option, known | OF_TABLES))
     reading = {option: value for option, value in options.items() if option in READING}
     if (source, target, weight) != (None, None, None):
         if "columns" in reading:
@@ -225,6 +230,9 @@ def graph_of_tables(
         bound = VertexBound(table.num_rows, f"{table.table.name} has {table.num_rows:,} rows, one per vertex")
         read_edges(PeekedBatches.of(batches), numbering, kept, bound, None, silent)
         masks = {f"{split}_mask": _mask_of(rows, table) for split, rows in table.split_rows(numbering).items()}
+        for scored in ("val_mask", "test_mask"):
+            if "train_mask" in masks and scored in masks:
+                check_disjoint(np.packbits(masks["train_mask"]), masks[scored], scored)
         indptr, indices, edge_weight = kept.csr(table.num_rows, undirected=undirected, drop_self_loops=drop_self_loops)
         features, labels = table.feature_rows(), table.label_rows()
         arrays: dict[str, Any] = dict(masks)

@@ -305,6 +305,8 @@ def check_known(
     if unknown.size:
         position = int(unknown[0])
         ends = batch.source if source[position] < 0 else batch.destination
+        if isinstance(ends, Tokens) and first_invalid_name(ends.take(unknown[:1])) is not None:
+            raise invalid_name_error(ends, position, batch.locate(position))
         raise DataError(
             f"{batch.describe(position)} has the end {format_id(ends[position])}, which is not among the "
             f"{num_vertices:,} vertices given. Add it to them, leave all such edges out by "

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from dorylus.errors import ConfigError, given, unknown_name
+from dorylus.errors import ConfigError, given, unknown_value
 from dorylus.graph import MAX_VERTICES, parse_feature_dtype
 from dorylus.units import parse_bytes
 
@@ -52,7 +52,7 @@ class IngestSettings:
         parse_bytes(self.memory)
         parse_feature_dtype(self.feature_dtype)
         if self.reorder not in REORDERINGS:
-            raise ConfigError(unknown_name("vertex order", self.reorder, REORDERINGS))
+            raise ConfigError(unknown_value("reorder", self.reorder, REORDERINGS))
         if self.num_vertices is not None and not 0 <= self.num_vertices <= MAX_VERTICES:
             raise ConfigError(
                 f"{given('num_vertices', self.num_vertices)}: a graph has from 0 to {MAX_VERTICES:,} vertices. Give "

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -72,14 +73,12 @@ class TableColumns:
             value = getattr(self, setting)
             if not all(isinstance(name, str) for name in _names_of(value)):
                 raise ConfigError(f"{given(setting, value)}: columns of vertices are given by name.")
-        if not isinstance(self.seed, int | np.integer) or self.seed < 0:
-            raise ConfigError(
-                f"{given('seed', self.seed)}, but a seed is a whole number from 0: use {given('seed', 0)}."
-            )
         if isinstance(self.fill, str) and self.fill != "mean":
             raise ConfigError(
                 f"{given('fill', self.fill)}: missing features are filled with a number, 'mean', or {{column: value}}."
             )
+        if isinstance(self.seed, bool) or not isinstance(self.seed, Integral) or self.seed < 0:
+            raise ConfigError(f"{given('seed', self.seed)}: the seed of a split is a whole number, 0 or more.")
 
     def _check_split(self, split: Mapping[str, Any]) -> None:
         for name in split:
@@ -186,11 +185,16 @@ class FeatureColumn:
                 )
             return self._sums / self._counts
         try:
-            return float(self._fill)
+            value = float(self._fill)
         except (TypeError, ValueError):
             raise ConfigError(
-                f"fill={self._fill!r} for column {self.name!r}, which holds numbers: give a number, or 'mean'."
+                f"{given('fill', self._fill)} for column {self.name!r}, which holds numbers: give a number, or 'mean'."
             ) from None
+        if not abs(value) <= float(np.finfo(np.float32).max):  # nor NaN
+            raise ConfigError(
+                f"{given('fill', self._fill)} for column {self.name!r}: features are finite numbers of 32 bits."
+            )
+        return value
 
     def _kind_of_text(self, batch: TableBatch) -> str | None:
         """The kind of a CSV column, by its first value; None while there is none."""
@@ -279,6 +283,11 @@ class FeatureColumn:
         lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
         if not self._width_known and not missing.all():
             self.width, self._width_known = int(lengths[~missing][0]), True
+            if not self.width:
+                raise DataError(
+                    f"{batch.locate(int(np.flatnonzero(~missing)[0]), self.name)} holds an empty list: write its "
+                    f"numbers, or leave the column out by naming the others in {given('features', ...)}."
+                )
         wrong = first_true((lengths != self.width) & ~missing)
         if wrong is not None:
             raise DataError(
@@ -353,6 +362,11 @@ def text_of(batch: TableBatch, name: str) -> Any:
         row = next(row for row, value in enumerate(column) if not _is_utf8(value.as_py()))
         raise DataError(
             f"{batch.locate(row, name)} is not UTF-8: {_short(column[row].as_py())}. Write the file as UTF-8."
+        ) from None
+    except pa.ArrowNotImplementedError:
+        raise DataError(
+            f"{batch.part}: column {name!r} holds {column.type}, but ids, classes, categories and splits are texts or "
+            "whole numbers. Convert it, or choose another column."
         ) from None
     if not _is_text(column.type) or not texts.null_count < len(texts):
         return texts
@@ -632,6 +646,13 @@ class VertexTable:
                 f"split[{name!r}] names {_short(ids[wrong].item())} (entry {wrong:,}), which is not among the "
                 f"{self.num_rows:,} vertices of {self.table.name}: correct the split."
             )
+        firsts = np.unique(numbers, return_index=True)[1]
+        if firsts.size < numbers.size:
+            entry = int(np.setdiff1d(np.arange(numbers.size), firsts)[0])
+            raise DataError(
+                f"split[{name!r}] names {_short(ids[entry].item())} twice, again in entry {entry:,}: list every vertex "
+                "once."
+            )
         return numbers
 
     def _flags(self, column: str) -> Iterator[BoolArray]:
@@ -702,17 +723,18 @@ def _split_codes(batch: TableBatch, name: str, *, flags: bool) -> NDArray[np.uin
 
 
 def _id_column(table: InputTable, columns: TableColumns) -> str | None:
-    if columns.id is None:
-        return "id" if "id" in table.columns else None
-    _check_column(table, columns.id)
-    kind = table.types[columns.id]
-    value = getattr(kind, "value_type", kind)
+    name = "id" if columns.id is None and "id" in table.columns else columns.id
+    if name is None:
+        return None
+    _check_column(table, name)
+    kind = table.types[name]
+    value = kind.value_type if kind is not None and pyarrow().types.is_dictionary(kind) else kind
     if kind is not None and not _is_integer(value) and not _is_text(value):
         raise DataError(
-            f"{table.name}: column {columns.id!r} holds {kind}, but ids are whole numbers or texts. Convert it, or "
-            "choose another column."
+            f"{table.name}: column {name!r} holds {kind}, but ids are whole numbers or texts. Convert it, or choose "
+            "another column."
         )
-    return columns.id
+    return name
 
 
 def _is_integer(kind: Any) -> bool:

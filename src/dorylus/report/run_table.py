@@ -15,7 +15,7 @@ from dorylus import units
 from dorylus.cost import Bill, dollars
 from dorylus.errors import ConfigError, DorylusError
 from dorylus.report.summary import Summary, summarise
-from dorylus.runs import Record, RunFolder, current, flat_settings, is_locked, read_log
+from dorylus.runs import Record, RunFolder, current, flat_settings, is_locked, malformed_refused, read_log
 
 DEEPEST = 4  # levels of folders in which runs are looked for
 EARLY = ("patience", "target_accuracy", "budget")
@@ -89,15 +89,13 @@ def read_run(path: Path, name: str | None = None) -> RunEntry:
     running = is_locked(path)
     try:
         folder = RunFolder.open(path)
-        records = current(read_log(folder.log)) if folder.log.exists() else []
-        summary = summarise(records)
-        state, remark = ("running", "") if running else _state(folder, summary, records)
-        return _entry(name, folder, records, summary, state=state, remark=remark)
+        with malformed_refused(folder.log):
+            records = current(read_log(folder.log)) if folder.log.exists() else []
+            summary = summarise(records)
+            state, remark = ("running", "") if running else _state(folder, summary, records)
+            return _entry(name, folder, records, summary, state=state, remark=remark)
     except DorylusError as error:
         return RunEntry(name=name, path=str(path), state="damaged", remark=str(error), began=_changed(path))
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        why = f"its run log has records that are not as they should be ({type(error).__name__}: {error})"
-        return RunEntry(name=name, path=str(path), state="damaged", remark=why, began=_changed(path))
 
 
 def _state(folder: RunFolder, summary: Summary, records: Sequence[Record]) -> tuple[str, str]:
@@ -280,19 +278,23 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def words(runs: Sequence[RunEntry]) -> list[str]:
-    """Sentences: what cannot be compared, then which run is faster, cheaper and more accurate, and by how much."""
+    """Sentences: what cannot be compared; of runs on one graph, which is ahead in what, and by how much."""
     cautions = []
-    graphs = [_graph_identity(each) for each in runs]
+    known = [each for each in runs if each.graph is not None]
+    graphs = [_graph_identity(each) for each in known]
     if None in graphs:
-        graphs = [str((each.graph, *map(each.settings.get, ("graph.vertices", "graph.edges")))) for each in runs]
-    if len(set(graphs)) > 1:
-        cautions.append("The runs are on different graphs: times and scores do not compare.")
+        graphs = [str((each.graph, *map(each.settings.get, ("graph.vertices", "graph.edges")))) for each in known]
+    differ = len(set(graphs)) > 1
+    if differ:
+        cautions.append("The runs are on different graphs: times, costs and scores do not compare.")
     for each in runs:
         if each.state not in ("finished", "stopped early"):
             verb = (
                 "is still running" if each.state == "running" else f"was {each.state}".replace("was crashed", "crashed")
             )
             cautions.append(f"{each.name} {verb}: its figures are of {_count(each.epochs)}.")
+    if differ:
+        return cautions
     many = len(runs) > 2
     lengths = len({each.epochs for each in runs}) > 1
     times = [(each.seconds_per_epoch, each, "") for each in runs if each.seconds_per_epoch]

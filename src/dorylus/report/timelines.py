@@ -5,9 +5,9 @@ it follows the light or dark mode of the viewer, and every box says what it is w
 gives the same tasks, and all epochs, in the Trace Event Format, which ui.perfetto.dev and chrome://tracing open.
 """
 
+import html
 import json
 from collections.abc import Collection, Iterable, Sequence
-from html import escape
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -90,6 +90,11 @@ def boxes_of(record: Record) -> list[Box]:
     ]
 
 
+def _escape(text: str) -> str:
+    """A text as XML: names may hold anything, but a file with a control character in it is no XML."""
+    return html.escape("".join(each if each.isprintable() else "�" for each in text))
+
+
 def _chosen(log: Sequence[Record], epochs: Collection[int] | None) -> list[Box]:
     """The tasks of the chosen epochs, by server, thread and time."""
     boxes = sorted(box for record in log if record["kind"] == "spans" for box in boxes_of(record))
@@ -160,7 +165,7 @@ def _box(box: Box, scale: _TimeScale, shade: int) -> str:
     left, right = scale.x(box.start_s), scale.x(box.end_s)
     width = max(right - left, 0.6)  # what took next to no time is seen too
     took = units.seconds(box.end_s - box.start_s)
-    title = escape(f"{box.kind} · interval {box.interval} · epoch {box.epoch} · {took}")
+    title = _escape(f"{box.kind} · interval {box.interval} · epoch {box.epoch} · {took}")
     outline = f"M{left:.1f} 0h{width:.1f}v{BOX}h-{width:.1f}z"
     drawn = f'<path class="{CLASSES.get(box.kind, "other")} e{shade}" d="{outline}"><title>{title}</title></path>'
     label = str(box.interval)
@@ -171,7 +176,7 @@ def _box(box: Box, scale: _TimeScale, shade: int) -> str:
 
 
 def _head(summary: Summary, height: int, epochs: Sequence[int]) -> list[str]:
-    title = escape(_title(summary, epochs))
+    title = _escape(_title(summary, epochs))
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
         f'height="{height}" role="img" aria-label="{title}">',
@@ -202,7 +207,7 @@ def _legend(boxes: Sequence[Box], shades: dict[int, int]) -> list[str]:
     parts, x = [], 8.0
     for name, style in entries:
         parts.append(f'<rect class="{style}" x="{x:.0f}" y="28" width="11" height="11"/>')
-        parts.append(f'<text x="{x + 15:.0f}" y="37.5">{escape(name)}</text>')
+        parts.append(f'<text x="{x + 15:.0f}" y="37.5">{_escape(name)}</text>')
         x += 30 + 6.6 * len(name)
     return parts
 

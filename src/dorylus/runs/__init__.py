@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         check_sinks,
         current,
         last_time,
+        malformed_refused,
         read_log,
     )
 
@@ -55,6 +56,7 @@ __all__ = [
     "is_locked",
     "last_time",
     "make_folder",
+    "malformed_refused",
     "newest",
     "open_loggers",
     "read_ledger",
@@ -73,6 +75,7 @@ __getattr__ = lazy_names(
         "progress": "Restored RunProgress TrainedOn fingerprint_of graph_identity restore",
         "run_folder": "LEDGER RunFolder RunSpec check_free make_folder read_run_toml",
         "run_lock": "RunLock is_locked",
-        "run_log": "JsonlSink LogFollower MemorySink Record RunLog Sink check_sinks current last_time read_log",
+        "run_log": "JsonlSink LogFollower MemorySink Record RunLog Sink "
+        "check_sinks current last_time malformed_refused read_log",
     },
 )

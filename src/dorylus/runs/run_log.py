@@ -38,7 +38,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Self
 
@@ -81,6 +81,20 @@ def current(records: Iterable[Record]) -> list[Record]:
             kept = [each for each in kept if each["kind"] != "result" and each.get("epoch", 0) <= resumed_from]
         kept.append(record)
     return kept
+
+
+@contextmanager
+def malformed_refused(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Around work on the records of a log: fields that no run writes, such as text for seconds, are a DataError."""
+    try:
+        yield
+    except DorylusError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise DataError(
+            f"the run log {path} has records that are not as they should be ({type(error).__name__}: {error}): another "
+            f"program has changed the file."
+        ) from error
 
 
 class LogFollower:

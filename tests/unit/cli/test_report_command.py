@@ -88,6 +88,18 @@ def test_what_cannot_be_read_or_written_is_refused_before_anything_is(dorylus_pr
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    "words", [["report", "run"], ["timeline", "run", "--format", "perfetto"], ["compare", "run", "run"]]
+)
+def test_a_log_with_text_for_a_number_is_refused_by_its_name(dorylus_program, tmp_path, words):
+    spans = {"kind": "spans", "t": 1.0, "epoch": 1, "spans": [["GA", 0, 0, 0, 0.0, 0.1, 0, 1]]}
+    make_run(tmp_path / "run", CORA, epoch(1) | {"seconds": "x"}, spans)
+    code, out, err = dorylus_program(*words)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert "the run log run/log.jsonl has records that are not as they should be (TypeError: " in err
+    assert sorted(path.name for path in (tmp_path / "run").iterdir() if path.suffix in (".html", ".json")) == []
+
+
 def test_a_live_page_of_a_run_that_no_process_trains_is_refused_with_the_cure(dorylus_program, tmp_path):
     make_run(tmp_path / "run", CORA)
     code, _, err = dorylus_program("live", "run")

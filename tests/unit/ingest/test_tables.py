@@ -556,6 +556,32 @@ BAD_TABLES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "structures": (pa.table({"id": ["a", "b", "c"], "x": [{"k": 1}] * 3}), {}, r"column 'x' holds struct"),
     "lists of texts": (pa.table({"id": ["a", "b", "c"], "x": [["k"]] * 3}), {}, r"column 'x' holds list<"),
     "lists of other lengths": (frame(x=[[1, 2], [1], [2, 3]]), {}, r"vertices, row 1 .* 'x' holds a list of 1, but"),
+    "empty lists": (
+        pa.table({"id": ["a", "b", "c"], "x": pa.array([[]] * 3, pa.list_(pa.float32()))}),
+        {},
+        r"vertices, row 0 .* column 'x' holds an empty list",
+    ),
+    "list as a label": (frame(x=1, y=[["k"]] * 3), {"label": "y"}, r"vertices: column 'y' holds list<.*are texts or"),
+    "structure as a split": (frame(y="k", s=[{"k": 1}] * 3), {"label": "y", "split": "s"}, r"column 's' holds struct<"),
+    "list as an id": (
+        pd.DataFrame({"id": [["a"], ["b"], ["c"]]}),
+        {"id": "id"},
+        r"column 'id' holds list<.* but ids are",
+    ),
+    "fractions in the column id": (pd.DataFrame({"id": [0.5, 1, 2]}), {}, r"column 'id' holds double, but ids are"),
+    "filled with NaN": (frame(x=[1, None, 2]), {"fill": np.nan}, r"fill=nan for column 'x': features are finite"),
+    "filled beyond 32 bits": (
+        frame(x=[1, None, 2]),
+        {"fill": {"x": 1e39}},
+        r"fill=1e\+39 for column 'x': features are",
+    ),
+    "negative seed": (
+        frame(y="k"),
+        {"label": "y", "split": {"train": 0.5}, "seed": -1},
+        r"seed=-1: the seed of a split",
+    ),
+    "seed that is a text": (frame(y="k"), {"seed": "x"}, r"seed='x': the seed of a split is a whole number"),
+    "unknown option of edges": (frame(x=1), {"drop_unknwon": True}, r"Did you mean 'drop_unknown'"),
     "missing list": (frame(x=[[1, 2], None, [2, 3]]), {}, r"vertices, row 1 .* column 'x' is missing"),
     "missing value in a list": (frame(x=[[1.0, 2], [1, np.nan], [2, 3]]), {}, r"vertices, row 1 .* 'x' is missing"),
     "missing number": (frame(x=[1, None, 2]), {}, r"vertices, row 1 .* column 'x' is missing"),
@@ -627,8 +653,6 @@ def test_settings_of_a_table_and_of_rows_do_not_mix(options: dict[str, Any], mes
         ({"features": [1, 2]}, r"features=\[1, 2\]: columns of vertices are given by name"),
         ({"features": 1}, r"features=1: columns of vertices are given by name"),
         ({"categories": [1]}, r"categories=\[1\]: columns of vertices are given by name"),
-        ({"seed": "abc"}, r"seed='abc', but a seed is a whole number from 0: use seed=0"),
-        ({"seed": -1}, r"seed=-1, but a seed is a whole number from 0"),
     ],
 )
 def test_settings_of_another_kind_are_refused_with_the_cure(options: dict[str, Any], message: str) -> None:
@@ -657,3 +681,37 @@ def test_a_table_that_changes_while_it_is_read_is_refused(monkeypatch: pytest.Mo
     parquet.write_table(pa.table({"id": ["a"], "x": [1]}), "v.parquet")
     with pytest.raises(DataError, match=r"v\.parquet changed while it was read"):
         next(batches)
+
+
+def test_a_name_of_an_edge_that_is_not_utf8_is_refused_as_such_where_vertices_are_known() -> None:
+    Path("e.csv").write_bytes("s,t\nann,bob\nbob,\xfc\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"e\.csv, line 3: the name b'\\xfc' is not UTF-8"):
+        Graph.from_tables("e.csv", pd.DataFrame({"id": ["ann", "bob"], "x": 1}))
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        ({"train": ["ann", "ann"]}, r"split\['train'\] names 'ann' twice, again in entry 1: list"),
+        ({"train": ["ann"], "val": ["bob", "ann"]}, r"vertex 0 is in train_mask and in val_mask"),
+        ({"test": ["ann"], "train": [True, True]}, r"vertex 0 is in train_mask and in test_mask"),
+    ],
+)
+def test_a_split_that_repeats_a_vertex_is_refused_in_memory_and_in_an_ingest(split: Any, message: str) -> None:
+    Path("v.csv").write_text("id,x,y\nann,1,k\nbob,2,q\n")
+    Path("e.csv").write_text("s,t\nann,bob\n")
+    options = {"id": "id", "label": "y", "split": split}
+    with pytest.raises(DorylusError, match=message):
+        Graph.from_tables("e.csv", "v.csv", **options)
+    with pytest.raises(DorylusError, match=message):
+        Graph.ingest("e.csv", "store", vertices="v.csv", **options)
+    assert not Path("store").exists()
+
+
+def test_a_graph_of_tables_has_the_name_that_is_given() -> None:
+    vertices = pd.DataFrame({"id": ["ann", "bob"], "x": 1, "y": "k"})
+    split = {"train": ["ann"], "val": ["bob"]}
+    graph = Graph.from_tables(
+        pd.DataFrame({"s": ["ann"], "t": ["bob"]}), vertices, id="id", label="y", split=split, name="mine"
+    )
+    assert graph.name == "mine"

@@ -145,9 +145,22 @@ def test_what_does_not_compare_is_said_first(write_run, tmp_path):
     other = write_run("b", run_record(resumed_from=0, **graph), *epochs(1, usd=0.5))
     (other / "lock").write_text(json.dumps(DEAD))
     words = compare_runs([write_run("a", *FAST), other]).words
-    assert words[0] == "The runs are on different graphs: times and scores do not compare."
-    assert words[1] == "b crashed: its figures are of 1 epoch."
-    assert words[3] == "b is cheaper: $0.50 for 1 epoch; a costs 2.00x as much for 2 epochs."
+    assert words == [
+        "The runs are on different graphs: times, costs and scores do not compare.",
+        "b crashed: its figures are of 1 epoch.",
+    ]
+
+
+def test_dollars_of_runs_of_different_lengths_name_the_epochs(write_run):
+    shorter = write_run("b", run_record(resumed_from=0), *epochs(1, usd=0.5))
+    words = compare_runs([write_run("a", *FAST), shorter]).words
+    assert "b is cheaper: $0.50 for 1 epoch; a costs 2.00x as much for 2 epochs." in words
+
+
+def test_a_run_without_a_log_is_not_said_to_be_on_another_graph(write_run):
+    empty = write_run("b")
+    (empty / "log.jsonl").write_text("")
+    assert compare_runs([write_run("a", *FAST), empty]).words == ["b crashed: its figures are of 0 epochs."]
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -157,7 +170,7 @@ def test_graphs_are_the_same_by_their_checksum_whatever_their_names(write_run, s
     for path, checksum in ((a, "aa"), (b, "aa" if same else "bb")):
         (path / "graph.json").write_text(json.dumps({"identity": f"9 vertices, {checksum}"}))
     words = compare_runs([a, b]).words
-    assert ("The runs are on different graphs: times and scores do not compare." in words) is not same
+    assert ("The runs are on different graphs: times, costs and scores do not compare." in words) is not same
 
 
 def test_settings_of_graph_and_model_are_compared_too(write_run):

@@ -196,3 +196,11 @@ def test_tasks_of_one_track_of_a_trace_never_overlap():
 def test_a_trace_of_chosen_epochs_holds_no_others():
     records = [spans_record(1, GATHER), spans_record(2, ("GA", 3, 0, 0.0, 0.25, 0, 2))]
     assert [event["args"]["epoch"] for event in trace(*records, epochs=[2]) if event.get("cat") == "GA"] == [2]
+
+
+def test_a_name_with_control_characters_leaves_the_picture_whole():
+    graph = GRAPH | {"name": "\x1b[31mred\0\n"}
+    text = svg_timeline([run_record(graph=graph), spans_record(1, ("G\x07", 3, 0, 0.0, 0.25, 0, 1))])
+    root = ElementTree.fromstring(text)
+    assert "�[31mred��" in root.get("aria-label")
+    assert titles(root) == ["G� · interval 3 · epoch 1 · 250 ms"]

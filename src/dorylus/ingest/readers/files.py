@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from dorylus.errors import DataError, given, unknown_name
+from dorylus.errors import DataError, given, unknown_value
 from dorylus.graph import STORE
 from dorylus.ingest.batches import EdgeBatch, EdgeFile, NoEdgesError, ReaderMemory
 from dorylus.ingest.readers.array_file import BinaryEdges, NpyEdges, NpzEdges
@@ -72,7 +72,7 @@ def reader_of(path: Path, format: str | None, options: ReadOptions) -> EdgeFile:
 def check_format(format: str | None) -> None:
     """Refuse an unknown format."""
     if format is not None and format not in READERS:
-        raise DataError(unknown_name("format", format, READERS))
+        raise DataError(unknown_value("format", format, READERS))
 
 
 def _files_of(path: str) -> list[Path]:
@@ -97,7 +97,7 @@ def _files_of_match(path: Path) -> list[Path]:
     if not path.is_dir():
         return [_check_file(path)]
     if not (files := _in_folder(path, ())):
-        raise DataError(f"the folder {path} holds no file. Name the folder that the edges are in.")
+        raise DataError(f"the folder {path} holds no file. Name a folder with files, or a file.")
     return files
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus.errors import DataError, given, unknown_name
+from dorylus.errors import DataError, given, unknown_value
 from dorylus.graph import MAX_VERTICES, AnyArray
 
 IDS = ("auto", "dense", "map", "strings")
@@ -45,7 +45,7 @@ class ReadOptions:
     ) -> "ReadOptions":
         """The checked options."""
         if ids not in IDS:
-            raise DataError(unknown_name("kind of ids", ids, IDS))
+            raise DataError(unknown_value("ids", ids, IDS))
         if not comments.isascii():
             raise DataError(f"comments={comments!r}: each mark that opens a comment is a character of ASCII.")
         return cls(
