@@ -242,8 +242,8 @@ def _hidden(program: Program, layer: int) -> int:
     hidden = program.num_layers - 1
     if not isinstance(layer, Integral) or not -hidden <= layer < hidden:
         raise ConfigError(
-            f"{given('layer', layer)}, but the model has {hidden} hidden layers: embeddings are the output of one of "
-            f"them, 0 to {hidden - 1} or counted back from -1."
+            f"{given('layer', layer)}, but the model has {hidden} hidden layer{'' if hidden == 1 else 's'}: "
+            f"embeddings are the output of one of them, 0 to {hidden - 1} or counted back from -1."
             if hidden
             else "the model has one layer and no hidden one, so it has no embeddings: use logits."
         )
