@@ -193,9 +193,12 @@ def kind_of(value: object) -> str:
     return _PLAIN_KINDS.get(name, f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}")
 
 
-def unknown_name(what: str, name: object, known: Collection[str], meant: Mapping[str, str] = NOTHING_MEANT) -> str:
+def unknown_name(
+    what: str, name: object, known: Collection[str], meant: Mapping[str, str] = NOTHING_MEANT, listed_by: str = ""
+) -> str:
     """The sentence for an unknown name: it lists the known ones and the nearest.
 
+    ``listed_by``: what lists all known ones, where they are too many for a sentence.
     ``meant``: for names of other libraries, the known name, or a clause behind the name: why there is none, what to do.
     """
     other = meant.get(str(name), "")
@@ -203,6 +206,9 @@ def unknown_name(what: str, name: object, known: Collection[str], meant: Mapping
         return f"unknown {what} {short_repr(name)}: it is called {given(other)} here, so use that name."
     if " " in other:
         return f"{name} {other}"
+    if listed_by:
+        near = " or ".join(map(repr, _near(name, known)))
+        return f"unknown {what} {short_repr(name)}{f': did you mean {near}?' if near else '.'} {listed_by} list all."
     return f"unknown {what} {short_repr(name)}: {_known_names(name, known)}"
 
 
@@ -212,6 +218,10 @@ def unknown_value(setting: str, value: object, known: Iterable[str]) -> str:
 
 
 def _known_names(name: object, known: Iterable[str]) -> str:
-    names = sorted(known)
-    near = get_close_matches(str(name)[:_MOST_CHARACTERS], names, n=1)
-    return f"the known ones are {', '.join(names)}.{f' Did you mean {near[0]!r}?' if near else ''}"
+    near = _near(name, known)
+    return f"the known ones are {', '.join(sorted(known))}.{f' Did you mean {near[0]!r}?' if near else ''}"
+
+
+def _near(name: object, known: Iterable[str]) -> list[str]:
+    """Up to three known names that are like this one, the nearest first."""
+    return get_close_matches(str(name)[:_MOST_CHARACTERS], sorted(known), n=3)

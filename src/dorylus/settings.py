@@ -18,6 +18,7 @@ from dorylus.units import parse_bytes
 
 CheckValue = Callable[[str, object], object]
 
+LISTED_BY = "help(dorylus.train) and dorylus train --help"  # list all settings of a run
 MANY = 10**9  # epochs, and all that is counted in them
 LARGEST = 1e30  # of what is multiplied with weights: they are float32
 MOST_USD = 1e12
@@ -54,7 +55,7 @@ class Settings:
         known = cls.names()
         for name in settings:
             if name not in known:
-                raise ConfigError(unknown_name("setting", name, known, cls.meant))
+                raise ConfigError(unknown_name("setting", name, known, cls.meant, listed_by=LISTED_BY))
         return cls(**settings)
 
     @classmethod

@@ -161,7 +161,7 @@ def test_a_bad_partition_of_the_work_is_refused_with_the_cure():
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"unknown setting 'epoch_s'.*Did you mean 'epochs'"):
+    with pytest.raises(ConfigError, match=r"unknown setting 'epoch_s': did you mean 'epochs'"):
         RunConfig.of(epoch_s=3)
 
 
@@ -232,3 +232,8 @@ def test_reading_settings_needs_no_torch():
     program = "import sys, dorylus.config; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_setting_like_no_other_is_refused_without_a_list_of_all():
+    with pytest.raises(ConfigError, match=r"^unknown setting 'zzz'\. help\(dorylus\.train\) and .* list all\.$"):
+        RunConfig.of(zzz=1)

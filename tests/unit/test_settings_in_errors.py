@@ -211,7 +211,7 @@ def test_an_unknown_setting_of_a_file_is_refused_with_the_file(refused):
     Path("mine.toml").write_text(tomli_w.dumps({"graph": {"source": RING}, "training": {"epoch": 3}}))
     message = refused("train", "--config", "mine.toml")
     assert message.startswith("mine.toml: unknown setting 'epoch'")
-    assert "Did you mean 'epochs'?" in message
+    assert "did you mean 'epochs'?" in message
 
 
 SPELLED_OUT = re.compile(rf"\b({'|'.join(dorylus.RunConfig.names())})=[\"'{{\d]")

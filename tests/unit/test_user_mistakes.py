@@ -163,7 +163,7 @@ MISTAKES = [
     ("train(graph, gcn, step_size=5)", ConfigError, r"lr_schedule_options=\{'step_size': 50\}"),
     ("train(graph, gcn, callbacks=[])", ConfigError, "is called sinks here"),
     ("train(graph, gcn, verbose=True)", ConfigError, "is called progress here"),
-    ("train(graph, gcn, epocs=3)", ConfigError, "Did you mean 'epochs'"),
+    ("train(graph, gcn, epocs=3)", ConfigError, "did you mean 'epochs'"),
     ("dorylus.Trainer(graph, gcn, epoch=3)", ConfigError, "it is called epochs here"),
     ("dorylus.resume('done', graph, gcn, learning_rate=1)", ConfigError, "unknown setting 'learning_rate'"),
     # values of settings
@@ -284,6 +284,7 @@ MISTAKES = [
     ("dorylus.communities(average_degree='5')", ConfigError, "average_degree is a number"),
     ("dorylus.Graph.open(None)", ConfigError, "path is None"),
     ("graph.save(None)", ConfigError, "path is None"),
+    ("done.predict(graph)", ConfigError, r"another graph by graph=: predict\('classes', graph=graph\)"),
     ("done.predict('labels')", ConfigError, "classes, embeddings, logits"),
     ("done.predict('embeddings', layer='x')", ConfigError, "0 to 0 or counted back"),
     ("done.predict(out='scores.txt')", ConfigError, "ends in .npy or .parquet"),

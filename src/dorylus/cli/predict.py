@@ -105,9 +105,7 @@ def predict(
     typer.echo(f"{what} of {written.num_vertices:,} vertices in {written.path}{ids}")
 
 
-SPLITS = ("test", "val", "train", "all")  # the first that has vertices is shown by class
-WIDEST_MATRIX = 12
-MOST_CONFUSIONS = 10
+SPLITS = ("test", "val", "train", "all")
 
 
 @partial(with_settings, only=("memory", "scratch_dir"))
@@ -149,55 +147,22 @@ def evaluate(
     from rich.console import Console
 
     console = Console()
-    for table in tables(found, split or next(each for each in SPLITS if each in found.splits)):
+    for table in tables(found, split or found.shown_split):
         console.print(table)
 
 
 def tables(found: "Evaluation", split: str) -> list["Table"]:
-    """The scores of every split, those of every class in one split, and the confusions of its classes."""
-    overview = _table("", ["split", "vertices", "accuracy", "macro F1", "micro F1"])
-    for name, each in found.splits.items():
-        overview.add_row(name, f"{each.num_vertices:,}", *_shares(each.accuracy, each.macro_f1, each.micro_f1))
-    classes = _table(f"{split}, by class", ["class", "vertices", "precision", "recall", "F1"])
-    by_class = found.splits[split].classes
-    for position, name in enumerate(found.class_names):
-        shares = (each[position] for each in (by_class.precision, by_class.recall, by_class.f1))
-        classes.add_row(_text(name), f"{by_class.support[position]:,}", *_shares(*shares))
-    return [overview, classes, *_confusions(found, split)]
-
-
-def _confusions(found: "Evaluation", split: str) -> list["Table"]:
-    """The matrix of true and predicted classes; of many classes, the pairs that are confused most often."""
-    counts, names = found.splits[split].confusion, found.class_names
-    if counts is None:
-        return []
-    if len(names) <= WIDEST_MATRIX:
-        matrix = _table(f"{split}, by predicted class", ["true class", *names])
-        for name, row in zip(names, counts, strict=True):
-            matrix.add_row(_text(name), *(f"{count:,}" for count in row))
-        return [matrix]
-    pairs = [(int(counts[pair]), pair) for pair in zip(*counts.nonzero(), strict=True) if pair[0] != pair[1]]
-    often = _table(f"{split}: most often confused", ["true class", "predicted class", "vertices"])
-    for count, (true, predicted) in sorted(pairs, key=lambda each: (-each[0], each[1]))[:MOST_CONFUSIONS]:
-        often.add_row(_text(names[true]), _text(names[predicted]), f"{count:,}")
-    return [often]
-
-
-def _table(title: str, columns: list[str]) -> "Table":
+    """The tables of an evaluation, for a terminal."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text  # a name in brackets is no markup
 
-    table = Table(title=_text(title) if title else None, title_justify="left", box=box.ROUNDED)
-    for position, name in enumerate(columns):
-        table.add_column(_text(name), justify="left" if position == 0 else "right")
-    return table
-
-
-def _text(name: str) -> Any:
-    from rich.text import Text
-
-    return Text(name)  # a name in brackets is no markup
-
-
-def _shares(*values: float) -> list[str]:
-    return [f"{value:.4f}" for value in values]
+    drawn = []
+    for each in found.tables(split):
+        table = Table(title=Text(each.title) if each.title else None, title_justify="left", box=box.ROUNDED)
+        for position, name in enumerate(each.columns):
+            table.add_column(Text(name), justify="right" if position >= each.num_names else "left")
+        for row in each.rows:
+            table.add_row(*map(Text, row))
+        drawn.append(table)
+    return drawn

@@ -101,6 +101,10 @@ class PredictionPass:
         several: bool,
     ) -> None:
         if what not in WHAT:
+            if isinstance(what, Graph):
+                raise ConfigError(
+                    "what to predict is named first, and another graph by graph=: predict('classes', graph=graph)."
+                )
             raise ConfigError(unknown_name("prediction", what, WHAT))
         # Embeddings are the output of one layer: only the layers up to it are computed.
         head = program if what != "embeddings" else _first_layers(program, _hidden(program, layer) + 1)
@@ -238,8 +242,8 @@ def _hidden(program: Program, layer: int) -> int:
     hidden = program.num_layers - 1
     if not isinstance(layer, Integral) or not -hidden <= layer < hidden:
         raise ConfigError(
-            f"{given('layer', layer)}, but the model has {hidden} hidden layers: embeddings are the output of one of "
-            f"them, 0 to {hidden - 1} or counted back from -1."
+            f"{given('layer', layer)}, but the model has {hidden} hidden layer{'' if hidden == 1 else 's'}: "
+            f"embeddings are the output of one of them, 0 to {hidden - 1} or counted back from -1."
             if hidden
             else "the model has one layer and no hidden one, so it has no embeddings: use logits."
         )

@@ -20,6 +20,7 @@ from dorylus.graph import MAX_CLASSES, AnyArray, BoolArray, FloatArray
 from dorylus.ingest.batches import EdgeBatch, Tokens
 from dorylus.ingest.numbering import AnyNumbering, DenseIds
 from dorylus.ingest.readers.arrow import compute, decoded, pyarrow, tokens_of_column
+from dorylus.ingest.readers.options import PANDAS_INDEX
 from dorylus.ingest.readers.table import InputTable, TableBatch, first_true, open_table
 from dorylus.ingest.row_files import ComputedRows
 from dorylus.process_memory import give_back, resident_bytes
@@ -29,7 +30,6 @@ STRATIFY_ROWS = 1 << 16  # fixed: the split of a seed depends on it
 MISSING_NUMBERS = ("", "na", "n/a", "nan", "null", "none", "-nan")
 ID_PATTERN = r"^-?(0|[1-9][0-9]{0,17})$"  # "007" is a text
 SPLITS = ("train", "val", "test")
-PANDAS_INDEX = {"", "Unnamed: 0"}  # its column in a CSV file, and in the frame that pandas reads from that
 SYNONYMS = {
     **dict.fromkeys(("train", "training", "tr"), 1),
     **dict.fromkeys(("val", "valid", "validation", "dev", "eval"), 2),

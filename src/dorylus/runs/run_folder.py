@@ -36,6 +36,7 @@ from dorylus.files import MOST_BYTES, FileTooLargeError, check_is_path, read_sma
 from dorylus.runs.ledger import is_entry, newest, read_ledger
 from dorylus.runs.run_lock import NAME as LOCK
 from dorylus.runs.run_log import plain_data
+from dorylus.settings import LISTED_BY
 
 if TYPE_CHECKING:
     from dorylus.graph import Graph
@@ -371,7 +372,7 @@ def read_run_toml(path: str | PathLike[str]) -> tuple[RunSpec, dict[str, Any]]:
     graph, model, training = (content.get(name, {}) for name in _SECTIONS)
     for name in training:
         if name not in RunConfig.names():
-            raise ConfigError(f"{path}: " + unknown_name("setting", name, RunConfig.names()))
+            raise ConfigError(f"{path}: " + unknown_name("setting", name, RunConfig.names(), listed_by=LISTED_BY))
     return RunSpec(graph, model), training
 
 

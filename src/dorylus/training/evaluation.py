@@ -1,9 +1,9 @@
 """Scores of predictions against labels, and decisions by them: which weights are the best, and when to stop."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,6 +111,10 @@ class ClassScores:
 
 
 MOST_CONFUSED = 1024  # classes, which are 8 MiB of counts
+SHOWN_BY_CLASS = ("test", "val", "train", "all")  # the first that has vertices
+WIDEST_MATRIX = 12
+MOST_CONFUSIONS = 10
+MOST_ROWS = 20  # of classes, in a print
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,13 +129,37 @@ class SplitScores:
     accuracy: float
     micro_f1: float
     macro_f1: float
-    classes: ClassScores
-    confusion: NDArray[np.int64] | None
+    classes: ClassScores = field(repr=False)
+    confusion: NDArray[np.int64] | None = field(repr=False)
 
 
-@dataclass(frozen=True, eq=False)
+class ScoreTable(NamedTuple):
+    """A table of scores as texts; the first ``num_names`` columns hold names, the others numbers."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    num_names: int = 1
+
+    def lines(self, most: int) -> list[str]:
+        """The table as lines of text, with at most so many rows."""
+        kept = [self.columns, *self.rows[:most]]
+        widths = [max(map(len, column)) for column in zip(*kept, strict=True)]
+        sides = ["<" if position < self.num_names else ">" for position in range(len(widths))]
+        cells = [
+            [f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)] for row in kept
+        ]
+        left_out = len(self.rows) - most
+        more = [f"... and {left_out:,} more"] if left_out > 0 else []
+        return [*([self.title] if self.title else []), *("  ".join(row).rstrip() for row in cells), *more]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """Scores of a model by split: "train", "val" and "test" where the graph has those, and "all" labelled vertices."""
+    """Scores of a model by split: "train", "val" and "test" where the graph has those, and "all" labelled vertices.
+
+    Printed, it shows the scores of every split, and of every class in one; ``to_dict`` has all of them.
+    """
 
     class_names: tuple[str, ...]
     splits: Mapping[str, SplitScores]
@@ -155,6 +183,51 @@ class Evaluation:
         names = trained_on.class_names or tuple(map(str, range(size)))
         return cls(names, {part: tally.split_scores() for part, tally in tallies.items()})
 
+    def __repr__(self) -> str:
+        if not self.splits:
+            return "Evaluation of no vertices"
+        overview, by_class, *_ = self.tables(self.shown_split)
+        return "\n".join([*overview.lines(MOST_ROWS), "", *by_class.lines(MOST_ROWS)])
+
+    @property
+    def shown_split(self) -> str:
+        """The split whose classes are shown."""
+        return next(each for each in SHOWN_BY_CLASS if each in self.splits)
+
+    def tables(self, split: str) -> list[ScoreTable]:
+        """The scores of every split, those of every class in one split, and the confusions of its classes."""
+        by_split = [
+            (name, f"{each.num_vertices:,}", *_shares(each.accuracy, each.macro_f1, each.micro_f1))
+            for name, each in self.splits.items()
+        ]
+        scores = self.splits[split].classes
+        by_class = [
+            (name, f"{support:,}", *_shares(*shares))
+            for name, support, *shares in zip(
+                self.class_names, scores.support, scores.precision, scores.recall, scores.f1, strict=True
+            )
+        ]
+        return [
+            ScoreTable("", ["split", "vertices", "accuracy", "macro F1", "micro F1"], by_split),
+            ScoreTable(f"{split}, by class", ["class", "vertices", "precision", "recall", "F1"], by_class),
+            *self._confusions(split),
+        ]
+
+    def _confusions(self, split: str) -> Iterable[ScoreTable]:
+        """The matrix of true and predicted classes; of many classes, the pairs that are confused most often."""
+        counts, names = self.splits[split].confusion, self.class_names
+        if counts is None:
+            return
+        if len(names) <= WIDEST_MATRIX:
+            rows = [(name, *(f"{count:,}" for count in row)) for name, row in zip(names, counts, strict=True)]
+            yield ScoreTable(f"{split}, by predicted class", ["true class", *names], rows)
+            return
+        pairs = [(int(counts[pair]), pair) for pair in zip(*counts.nonzero(), strict=True) if pair[0] != pair[1]]
+        often = sorted(pairs, key=lambda each: (-each[0], each[1]))[:MOST_CONFUSIONS]
+        rows = [(names[true], names[predicted], f"{count:,}") for count, (true, predicted) in often]
+        columns = ["true class", "predicted class", "vertices"]
+        yield ScoreTable(f"{split}: most often confused", columns, rows, num_names=2)
+
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {
@@ -163,15 +236,19 @@ class Evaluation:
         }
 
     def _of_split(self, scores: SplitScores) -> dict[str, Any]:
-        each = {field.name: getattr(scores.classes, field.name).tolist() for field in fields(ClassScores)}
+        by_class = {each.name: getattr(scores.classes, each.name).tolist() for each in fields(ClassScores)}
         return {
             "vertices": scores.num_vertices,
             "accuracy": scores.accuracy,
             "micro_f1": scores.micro_f1,
             "macro_f1": scores.macro_f1,
-            **each,
+            **by_class,
             "confusion": None if scores.confusion is None else scores.confusion.tolist(),
         }
+
+
+def _shares(*values: float) -> list[str]:
+    return [f"{value:.4f}" for value in values]
 
 
 class _SplitTally(ScoreTally):

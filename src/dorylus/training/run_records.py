@@ -206,8 +206,8 @@ class RunRecords:
                 folder.rmdir()
 
 
-def run_record(graph: Graph, program: Program, name: str, config: RunConfig) -> dict[str, Any]:
-    """The settings, graph and model of a run."""
+def run_record(graph: Graph, program: Program, made: Mapping[str, Any], config: RunConfig) -> dict[str, Any]:
+    """The settings, graph and model of a run; ``made`` are the model's name and, of a builder's, all its options."""
     return {
         "config": config.to_dict(),
         "graph": {
@@ -218,7 +218,7 @@ def run_record(graph: Graph, program: Program, name: str, config: RunConfig) -> 
             "classes": graph.num_classes,
             "multilabel": graph.multilabel,
         },
-        "model": {"name": name, "parameters": sum(p.numel() for p in program.parameters())},
+        "model": {**made, "parameters": sum(p.numel() for p in program.parameters())},
     }
 
 

@@ -106,7 +106,7 @@ class Trainer:
             if not self._records.is_new:
                 self._check_budget()
             self._records.start_log(
-                sinks, restored.epoch, run_record(self.graph, self.program, self._name, self.config)
+                sinks, restored.epoch, run_record(self.graph, self.program, self._made, self.config)
             )
             if self._parts.limits is not None:
                 self.log.write("memory", **memory_record(self._parts.limits))
@@ -169,7 +169,7 @@ class Trainer:
         config = check_cluster(config, pool)
         if not any(True for _ in self.program.parameters()):
             raise ConfigError("the model has no weights, so there is nothing to train: add a layer that has some.")
-        self._name = model.name if isinstance(model, Recipe) else "program"
+        self._made = _made(model) or {"name": "program"}
         names = [name for name, _ in self.program.named_parameters()]
         self._make_optimizer = partial(make_optimizer, config, factory=optimizer, names=names)
         self._make_lr_schedule = partial(make_lr_schedule, config, factory=lr_schedule)
@@ -532,8 +532,12 @@ class Trainer:
 def _spec_of(graph: Graph, model: Model, spec: RunSpec | None) -> RunSpec:
     """How graph and model are made again: as ``spec`` says, else as far as they themselves do."""
     spec = spec or RunSpec()
-    made = {} if isinstance(model, Program) else {"name": model.name, **model.options}
-    return replace(spec, graph=spec.graph or graph.origin or {}, model=spec.model or made)
+    return replace(spec, graph=spec.graph or graph.origin or {}, model=spec.model or _made(model))
+
+
+def _made(model: Model) -> dict[str, Any]:
+    """The name and all options of a builder's model, the defaults too; nothing for a Program."""
+    return {} if isinstance(model, Program) else {"name": model.name, **model.options}
 
 
 def _with_progress(progress: bool | None, sinks: Iterable[Sink]) -> AbstractContextManager[Iterable[Sink]]:

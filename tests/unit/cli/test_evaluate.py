@@ -45,6 +45,20 @@ def test_splits_classes_and_confusions_are_shown_by_name(dorylus_program, folder
     assert f"│ [bio]      │ {row} │" in out
 
 
+def test_an_evaluation_is_printed_as_tables_of_splits_and_classes(folder):
+    found = dorylus.evaluate_from(folder / "run")
+    scores, classes = found.splits["test"], found.splits["test"].classes
+    lines = str(found).splitlines()
+    assert lines[0].split() == ["split", "vertices", "accuracy", "macro", "F1", "micro", "F1"]
+    texts = f"{scores.accuracy:.4f} {scores.macro_f1:.4f} {scores.micro_f1:.4f}".split()
+    assert ["test", str(scores.num_vertices), *texts] in [line.split() for line in lines]
+    assert "test, by class" in lines
+    bio = [f"{each[1]:.4f}" for each in (classes.precision, classes.recall, classes.f1)]
+    assert lines[-2].split() == ["[bio]", str(classes.support[1]), *bio]
+    assert len({len(line) for line in lines[-4:]}) == 1
+    assert "array" not in repr(scores)
+
+
 def test_json_has_every_split_of_another_graph(dorylus_program, folder):
     code, out, _ = dorylus_program("evaluate", folder / "run", "--graph", folder / "other", "--json")
     expected = dorylus.evaluate_from(folder / "run", graph=Graph.open(folder / "other"))
@@ -61,6 +75,13 @@ def test_of_many_classes_the_pairs_that_are_confused_most_are_shown(dorylus_prog
     found = Evaluation.of(graph, truth, TrainedOn.of(graph), [logits])
     *_, often = tables(found, "all")
     assert [str(cell) for column in often.columns for cell in column.cells] == ["class 7", "class 3", "2"]
+    many = Evaluation.of(
+        graph,
+        np.arange(40),
+        replace(TrainedOn.of(graph), num_classes=40, class_names=()),
+        [np.eye(40, dtype=np.float32)],
+    )
+    assert str(many).endswith("... and 20 more")
 
 
 @pytest.mark.parametrize(

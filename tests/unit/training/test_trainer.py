@@ -614,3 +614,16 @@ def test_a_run_whose_files_change_in_its_first_epoch_keeps_its_folder_and_its_bi
         run.run()
     left = {each.name for each in (tmp_path / "run").iterdir()}
     assert {"run.toml", "log.jsonl", "used.ledger"} <= left
+
+
+def test_runs_whose_folders_name_few_or_all_options_of_a_model_compare_as_equal(graph, tmp_path):
+    from dorylus.report import compare_runs
+
+    few = RunSpec({"source": "cora"}, {"name": "gcn", "hidden": 4})
+    everything = RunSpec({"source": "cora"})
+    for name, spec in (("few", few), ("all", everything)):
+        with dorylus.Trainer(
+            graph, dorylus.gcn(hidden=4), epochs=1, threads=1, run_dir=tmp_path / name, spec=spec
+        ) as run:
+            run.run()
+    assert compare_runs([tmp_path / "few", tmp_path / "all"]).settings == {}

@@ -155,12 +155,16 @@ SOURCES = {"source", "src", "from", "fromnode"}
 DESTINATIONS = {"destination", "dest", "dst", "target", "to", "tonode"}
 NO_DATA = re.compile(r"__index_level_\d+__")
 """The name of the column in which pandas stores row numbers."""
+PANDAS_INDEX = {"", "Unnamed: 0"}  # its column in a CSV file, and in the frame that pandas reads from that
 
 
 def pick_columns(path: Path, names: list[str], options: ReadOptions) -> tuple[int, ...]:
     """The positions of the columns of source, destination and, if there is one, weight."""
     data = [position for position, name in enumerate(names) if not NO_DATA.fullmatch(name)]
     if options.columns is None:
+        if has_pandas_index(names, options):
+            data.remove(0)
+            _check_source_is_named(path, names, options)
         if len(data) in (2, 3):
             return tuple(data)
         raise DataError(
@@ -176,11 +180,32 @@ def pick_columns(path: Path, names: list[str], options: ReadOptions) -> tuple[in
     return chosen
 
 
+def has_pandas_index(names: list[str], options: ReadOptions) -> bool:
+    """Whether the first of the names is that of pandas' index, before two or more names, without ``columns=``."""
+    others = [name.strip() for name in names[1:]]
+    is_headed = len(others) > 1 and all(name and name[0] not in "+-.0123456789" for name in others)
+    return options.columns is None and options.header is not False and is_headed and names[0] in PANDAS_INDEX
+
+
+def _check_source_is_named(path: Path, names: list[str], options: ReadOptions) -> None:
+    """Refuse ",target,weight": the column without a name may be an index of sources."""
+    first, second = _plain(names[1]), _plain(names[2])
+    if first in DESTINATIONS and second not in SOURCES:
+        raise DataError(
+            f"{path}: the first column has no name, and the second is called {names[1]!r}. Ingest the file with "
+            f"{given('columns', (0, 1))} if the first is the source; or name the columns of source and destination."
+        )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[ _-]?id$", "", name.strip().lower())
+
+
 def are_columns_reversed(names: list[str], options: ReadOptions) -> bool:
     """Whether the first column is named like a destination and the second like a source, without ``columns=``."""
     if options.columns is not None or len(names) < 2:
         return False
-    first, second = (re.sub(r"[ _-]?id$", "", name.strip().lower()) for name in names[:2])
+    first, second = map(_plain, names[:2])
     return first in DESTINATIONS and second in SOURCES
 
 

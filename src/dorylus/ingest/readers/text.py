@@ -21,7 +21,14 @@ from dorylus.backends import TextForm, native
 from dorylus.errors import DataError, given
 from dorylus.ingest.batches import EdgeBatch, Ends, NoEdgesError, Tokens
 from dorylus.ingest.readers.input_file import DecompressedFile, PageCache, compression
-from dorylus.ingest.readers.options import VERTICES, ReadOptions, are_columns_reversed, check_column_order, pick_columns
+from dorylus.ingest.readers.options import (
+    VERTICES,
+    ReadOptions,
+    are_columns_reversed,
+    check_column_order,
+    has_pandas_index,
+    pick_columns,
+)
 
 LONGEST_LINE = 4 << 20
 BLOCK_BYTES = LONGEST_LINE
@@ -273,6 +280,9 @@ def _separator(lines: list[str], path: Path, options: ReadOptions) -> str | None
         return "\t"
     if "," in lines[0]:
         return ","
+    words = lines[0].split()
+    if ";" in words[0] and (len(words) == 1 or words[0].endswith(";")) and options.columns != VERTICES:
+        return ";"
     names_with_blanks = all("\t" in line for line in lines) and any(
         _is_phrase(f) for line in lines for f in line.split("\t")
     )
@@ -303,7 +313,7 @@ def _fields(path: Path, line: TextLine, separator: str | None) -> list[str]:
 def _columns(path: Path, fields: list[str], line: TextLine, options: ReadOptions) -> tuple[int, ...]:
     if len(fields) < 2 and options.columns is None:
         separator = (
-            f"blanks, tabs or commas: for another, ingest the file with {given('delimiter', ...)}"
+            f"blanks, tabs, commas or semicolons: for another, ingest the file with {given('delimiter', ...)}"
             if options.delimiter is None
             else f"the character of {given('delimiter', options.delimiter)}"
         )
@@ -315,7 +325,7 @@ def _columns(path: Path, fields: list[str], line: TextLine, options: ReadOptions
 
 
 def _is_header(rows: list[list[str]], columns: tuple[int, ...], options: ReadOptions) -> bool:
-    if _by_name(options):
+    if _by_name(options) or has_pandas_index(rows[0], options):
         return True
     if len(rows) == 1 and options.columns == VERTICES:
         return False

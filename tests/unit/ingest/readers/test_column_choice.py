@@ -103,3 +103,39 @@ def test_the_first_version_of_feather_is_named(tmp_path: Path) -> None:
     (tmp_path / "old.feather").write_bytes(b"FEA1" + bytes(60))
     with pytest.raises(DataError, match="a Feather version 1 file"):
         open_edges(tmp_path / "old.feather")
+
+
+@pytest.mark.parametrize("index", ["", "Unnamed: 0"])
+@pytest.mark.parametrize("rows", [[(7, 1, 2), (8, 2, 3)], [(0, "ann", "bob"), (1, "bob", "cy")]])
+@headed
+def test_the_index_that_pandas_writes_is_not_an_end(
+    rows: list[tuple[Any, ...]], index: str, suffix: str, tmp_path: Path
+) -> None:
+    path = written([index, "source", "target"], rows, suffix, tmp_path)
+    read = open_edges(path)
+    assert not read.weighted
+    assert edges_of(read) == [row[1:] for row in rows]
+    weighted = written([index, "from", "to", "w"], [(*row, 0.5) for row in rows], suffix, tmp_path)
+    assert open_edges(weighted).weighted
+
+
+@headed
+def test_a_first_column_without_a_name_that_may_be_the_source_is_asked_for(suffix: str, tmp_path: Path) -> None:
+    path = written(["", "target", "weight"], [(0, 1, 0.5), (1, 2, 0.5)], suffix, tmp_path)
+    with pytest.raises(DataError, match=r"the first column has no name, .* with columns=\(0, 1\) if the first is"):
+        open_edges(path)
+    assert edges_of(open_edges(path, columns=(0, 1))) == [(0, 1), (1, 2)]
+
+
+def test_a_missing_name_in_a_first_edge_makes_no_index(tmp_path: Path) -> None:
+    path = tmp_path / "web.csv"
+    path.write_text(",bob,.5\nbob,cy,.5\n")
+    with pytest.raises(DataError, match="A name is missing"):
+        list(open_edges(path))
+
+
+@pytest.mark.parametrize("text", ["source;target\n0;1\n1;2\n", "0;1\n1;2\n", "0; 1\n1; 2\n"])
+def test_semicolons_separate_columns_as_they_do_in_tables_of_vertices(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "web.csv"
+    path.write_text(text)
+    assert edges_of(open_edges(path)) == [(0, 1), (1, 2)]

@@ -130,7 +130,7 @@ BAD = {
     "a weight that is a word": ("0 1 2\n1 2 heavy\n", r"line 2: '1 2 heavy'.*finite"),
     "a weight that is no number": ("0 1 2\n1 2 nan\n", r"line 2: '1 2 nan'.*finite"),
     "another separator": ("0 1\n1;2\n", "line 2: '1;2'"),
-    "another separator throughout": ("0;1\n1;2\n", r"line 1: '0;1'.*delimiter="),
+    "another separator throughout": ("0:1\n1:2\n", r"line 1: '0:1'.*delimiter="),
     "a name that is missing": ("a,b\n,c\n", r"line 2: ',c'.*A name is missing"),
     "quotes that do not close": ('a,b\n"c,d\n', r"line 2: '\"c,d'.*Quotes must close"),
     "lines that end in CR": ("0 1\r1 2\r", r"line 1 holds a carriage return: lines seem to end in CR"),
