@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         raise SystemExit(1) from error
     except (KeyboardInterrupt, Terminated) as end:
-        from dorylus.cli.interrupt import ended
+        from dorylus.cli.console import ended
 
         raise SystemExit(ended(end).exit_code) from None
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dorylus import units
+from dorylus.cli.console import progress_bar
 from dorylus.cli.flags import GRAPH_HELP, Root, graph_section
-from dorylus.cli.progress_bar import progress_bar
 from dorylus.errors import DataError
 from dorylus.runs import RunSpec
 from dorylus.settings import SettingGroup

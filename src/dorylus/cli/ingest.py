@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dorylus.cli.console import say_nothing_written, stage_bars
 from dorylus.cli.flags import GRAPH_HELP, Root, RowNormalise, check_new_store, graph_section
-from dorylus.cli.interrupt import say_nothing_written
-from dorylus.cli.progress_bar import stage_bars
 from dorylus.errors import ConfigError, given
 from dorylus.runs import RunSpec
 from dorylus.settings import SettingGroup

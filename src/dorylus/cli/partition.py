@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dorylus import units
+from dorylus.cli.console import say_nothing_written, stage_bars
 from dorylus.cli.flags import GRAPH_HELP, Root, check_parent, graph_section
-from dorylus.cli.interrupt import say_nothing_written
-from dorylus.cli.progress_bar import stage_bars
 from dorylus.errors import ConfigError, DataError, unknown_value
 from dorylus.runs import RunSpec
 from dorylus.settings import SettingGroup

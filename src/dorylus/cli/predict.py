@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dorylus.cli.console import progress_bar, say_nothing_written
 from dorylus.cli.flags import OtherGraph, Root, load_other, with_settings
-from dorylus.cli.interrupt import say_nothing_written
-from dorylus.cli.progress_bar import progress_bar
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.runs import RunFolder
 from dorylus.settings import SettingGroup

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dorylus import files
+from dorylus.cli.console import ended
 from dorylus.cli.flags import check_parent, python_call, train_command
-from dorylus.cli.interrupt import ended
 from dorylus.errors import ConfigError, DorylusError, Terminated, cannot_write
 from dorylus.runs import RunFolder, current, is_locked, malformed_refused, read_log
 from dorylus.settings import SettingGroup

@@ -13,6 +13,7 @@ import typer
 
 from dorylus import units
 from dorylus.cli import flags
+from dorylus.cli.console import resume_hint
 from dorylus.cli.flags import (
     GRAPH_HELP,
     Root,
@@ -25,7 +26,6 @@ from dorylus.cli.flags import (
     with_settings,
 )
 from dorylus.cli.flags import widths as widths_of
-from dorylus.cli.interrupt import resume_hint
 from dorylus.cli.report import live_page_of
 from dorylus.config import RECUT, RunConfig
 from dorylus.errors import ConfigError, settings_of_file, spelled

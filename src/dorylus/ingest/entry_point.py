@@ -41,8 +41,8 @@ from dorylus.ingest.readers.options import ReadOptions
 from dorylus.ingest.readers.table import TableEdges, is_arrow_table
 from dorylus.ingest.reordering import original_id
 from dorylus.ingest.row_files import ComputedRows
-from dorylus.ingest.settings import IngestSettings
-from dorylus.ingest.vertex_table import TableColumns, VertexTable
+from dorylus.ingest.settings import IngestSettings, TableColumns
+from dorylus.ingest.vertex_table import VertexTable
 from dorylus.process_memory import give_back, resident_bytes
 from dorylus.progress import ReportStage, silent
 

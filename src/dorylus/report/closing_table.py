@@ -30,7 +30,7 @@ def bill_rows(summary: Summary) -> list[tuple[str, str]]:
 
 
 def _has_threads_alone(summary: Summary) -> bool:
-    """Whether the threads of one process do all of a run's work: no servers elsewhere, no functions."""
+    """Whether the threads of one process do all of a run's work: no servers in other processes, no functions."""
     config = summary.config
     return (config.get("cluster", "local"), config.get("pool", "threads")) == ("local", "threads")
 

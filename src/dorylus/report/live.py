@@ -269,7 +269,7 @@ class LiveServer:
 
 
 def header(answer: HttpAnswer) -> bytes:
-    """The first lines of an answer: nothing of it is kept, framed, or loaded from elsewhere."""
+    """The first lines of an answer: nothing of it is cached, framed, or loaded from another address."""
     lines = [
         f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}",
         f"Content-Type: {answer.kind}",

@@ -207,7 +207,7 @@ class NotebookProgress:
 
 
 def notebook_display() -> Callable[..., Any] | None:
-    """IPython's ``display`` where this process is the kernel of a notebook; None elsewhere. It imports nothing."""
+    """IPython's ``display`` where this process is the kernel of a notebook, else None. It imports nothing."""
     ipython, display = sys.modules.get("IPython"), sys.modules.get("IPython.display")
     shell = None if ipython is None or display is None else ipython.get_ipython()
     return None if display is None or getattr(shell, "kernel", None) is None else display.display

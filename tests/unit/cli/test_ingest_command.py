@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dorylus.cli.progress_bar import stage_bars
+from dorylus.cli.console import stage_bars
 from dorylus.graph import Graph
 from dorylus.graph.store import open_ids
 from dorylus.progress import StageProgress

@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from dorylus.cli.progress_bar import progress_bar
+from dorylus.cli.console import progress_bar
 
 
 def drawn(seconds_a_block, *, terminal=True):

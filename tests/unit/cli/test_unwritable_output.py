@@ -1,6 +1,6 @@
 import os
 
-from dorylus.cli.interrupt import discard_unwritable_output
+from dorylus.cli.console import discard_unwritable_output
 
 
 def test_output_into_a_closed_pipe_is_discarded_and_the_exit_code_stays(monkeypatch):
