@@ -1,5 +1,6 @@
 """The server of a live page: its limits, and `dorylus live` and `train --live` from beginning to end."""
 
+import errno
 import http.client
 import os
 import signal
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -93,6 +95,28 @@ def test_a_request_that_comes_slowly_is_dropped_in_time(server: LiveServer, monk
         connection.sendall(b"GET /")
         assert all_of(connection) == b""
     assert time.monotonic() - began < 5
+
+
+def test_too_many_open_files_for_a_while_do_not_end_the_page(server: LiveServer) -> None:
+    class Exhausted:
+        """A listening socket that once cannot accept."""
+
+        failures = 0
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(listening, name)
+
+        def accept(self) -> Any:
+            if not self.failures:
+                self.failures += 1
+                raise OSError(errno.EMFILE, "too many open files")
+            return listening.accept()
+
+    listening, exhausted = server._socket, Exhausted()
+    server._socket = exhausted  # type: ignore[assignment]
+    for _ in range(2):  # the first was being accepted already
+        assert status(answer_from(server, get(server))) == 200
+    assert exhausted.failures == 1
 
 
 def test_connections_beyond_the_limit_are_closed_at_once(server: LiveServer) -> None:

@@ -26,6 +26,7 @@ HOST = "127.0.0.1"
 MOST_CONNECTIONS, MOST_STREAMS = 32, 8
 MOST_REQUEST_BYTES = 8192
 READ_WITHIN_S = 5.0  # a whole request
+RETRY_S = 0.2  # after a connection that could not be accepted
 SENT_WITHIN_S = 10.0  # an event; a page that takes longer is dropped, and asks again
 BEAT_S = 15.0
 LEAST_PAUSE_S, MOST_PAUSE_S = 1.0, 10.0  # between two looks at the log
@@ -196,6 +197,7 @@ class LiveServer:
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._streams = threading.BoundedSemaphore(MOST_STREAMS)
         self._connections: set[threading.Thread] = set()
+        self._closed = threading.Event()
         self._accepting = threading.Thread(target=self._accept, name="dorylus-live", daemon=True)
         self._accepting.start()
 
@@ -206,6 +208,7 @@ class LiveServer:
 
     def close(self) -> None:
         """End all streams with the end of the run, and stop."""
+        self._closed.set()
         self._run.close()
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -224,8 +227,10 @@ class LiveServer:
         while True:
             try:
                 connection, _ = self._socket.accept()
-            except OSError:  # closed
-                return
+            except OSError:  # closed, or too many files are open for now
+                if self._closed.wait(RETRY_S):
+                    return
+                continue
             if not self._free.acquire(blocking=False):
                 connection.close()
                 continue
