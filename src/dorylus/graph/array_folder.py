@@ -7,7 +7,7 @@ rename, so there the manifest is uploaded last. The manifest lists type, shape, 
 import errno
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,21 +27,6 @@ from dorylus.graph.locations import Address, is_remote, location_of, uploaded_fo
 from dorylus.graph.manifest import FolderKind
 
 BLOCK_BYTES = 1 << 24
-
-
-def save_folder(
-    address: Address,
-    kind: FolderKind,
-    facts: Mapping[str, Any],
-    arrays: Iterable[tuple[str, AnyArray]],
-    *,
-    overwrite: bool,
-) -> None:
-    """Write the arrays of an iterator one by one, then the manifest with ``facts``."""
-    with new_folder(address, kind, overwrite=overwrite) as folder:
-        for name, array in arrays:
-            folder.write(name, array)
-        folder.facts.update(facts)
 
 
 @dataclass(frozen=True)

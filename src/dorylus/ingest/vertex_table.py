@@ -181,7 +181,7 @@ class VertexTable:
         others = {self.id, columns.label, *self._split_columns()}
         for name in others - {None}:
             _check_column(self.table, str(name))
-        listed = [] if columns.features is None else _listed(columns.features)
+        listed = [] if columns.features is None else _patterns(columns.features)
         matching = self.table.columns if columns.features is None else _matching(self.table, listed)
         chosen = [name for name in matching if name not in others]  # a pattern may match more than features
         for name in [each for each in chosen if each in PANDAS_INDEX and each not in listed]:
@@ -423,14 +423,14 @@ def _check_column(table: InputTable, name: str) -> None:
         raise DataError(f"{table.name}: {unknown_name('column', name, table.columns)}")
 
 
-def _listed(patterns: str | Sequence[str]) -> list[str]:
+def _patterns(patterns: str | Sequence[str]) -> list[str]:
     return [patterns] if isinstance(patterns, str) else list(patterns)
 
 
 def _matching(table: InputTable, patterns: str | Sequence[str]) -> list[str]:
     """The columns whose names match, in the order of the patterns; a pattern without a match is refused."""
     chosen: dict[str, None] = {}
-    for pattern in _listed(patterns):
+    for pattern in _patterns(patterns):
         exact = [pattern] if pattern in table.columns else []
         found = exact or [name for name in table.columns if fnmatchcase(name, pattern)]
         if not found:
